@@ -103,14 +103,16 @@ create table suite_retirements (
     key_hash bytea, -- The hash of the opening key, suite and version, which opens the answers. Null: they stay hidden.
     requested_at timestamptz not null default clock_timestamp(),
     outcome text constraint suite_retirements_outcome_known
-        check (outcome in ('done', 'wrong_key', 'not_closed', 'board_not_final', 'answers_shared', 'removed')),
+        check (outcome in ('done', 'wrong_key', 'not_closed', 'board_not_final', 'answers_shared', 'removed', 'failed')),
+    attempts integer not null default 0,
+    claimed_until timestamptz, -- While it is to come, no other checker executes the request.
     shared_versions text[] not null default '{}', -- The versions that would no longer hide their answers.
     constraint suite_retirements_suite_fkey foreign key (suite_id, suite_version) references suites (suite_id, version)
 );
 create index suite_retirements_suite_idx on suite_retirements (suite_id, suite_version, requested_at);
 create index suite_retirements_waiting_idx on suite_retirements (requested_at) where outcome is null;
 grant select, insert on suite_retirements to assay_api;
-grant select, update (outcome, shared_versions) on suite_retirements to assay_checker;
+grant select, update (outcome, attempts, claimed_until, shared_versions) on suite_retirements to assay_checker;
 grant insert on opened_answers, opened_retest to assay_checker;
 grant update (retired_at, salt, seed, items_sha256, answers_sha256, retest_sha256) on suite_commitments to assay_checker;
 

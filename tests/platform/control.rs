@@ -471,6 +471,68 @@ async fn version_retires_only_when_no_secret_is_given_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn opening_does_not_publish_the_key_of_a_live_version() {
+    let world = world().await;
+    world.widen_plans().await;
+    let publisher = Publisher::new(&world, "team").await;
+    let suite_id = publisher.suite();
+    let owner = world.client(&publisher.org.session);
+    let key = publisher.publish(&world, "1", LISTED).await;
+    publisher.publish(&world, "2", "").await;
+    // As if both versions were published from one folder.
+    let same = "update suite_openings set salt = decode($1, 'hex')";
+    let same = sqlx::query(same).bind(&key);
+    same.execute(&mut world.database().await).await.unwrap();
+    let refused = retire(&owner, &suite_id, "1", open_with(&key)).await;
+    assert_eq!(reason(&refused), "answers_shared");
+    let live = json!([format!("{suite_id} 2")]);
+    assert_eq!(refused.body["error"]["details"]["versions"], live);
+    retire(&owner, &suite_id, "2", json!({}))
+        .await
+        .expect_status(200);
+    retire(&owner, &suite_id, "1", open_with(&key))
+        .await
+        .expect_status(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_retirement_ends_and_others_go_on() {
+    let world = world().await;
+    world.widen_plans().await;
+    let publisher = Publisher::new(&world, "team").await;
+    let suite_id = publisher.suite();
+    let owner = world.client(&publisher.org.session);
+    publisher.publish(&world, "1", LISTED).await;
+    let key = publisher.publish(&world, "2", "").await;
+    // A request that cannot be executed: the opened answers are there already.
+    let broken = "
+        insert into opened_answers (suite_id, suite_version, ordinal, item_id, answer)
+        select suite_id, version, 0, 'r0', '1' from suites where suite_id = $1 and version = '2'";
+    let broken = sqlx::query(broken).bind(&suite_id);
+    broken.execute(&mut world.database().await).await.unwrap();
+    retire(&owner, &suite_id, "1", json!({}))
+        .await
+        .expect_status(200);
+    let waiting = retire(&owner, &suite_id, "2", open_with(&key)).await;
+    assert_eq!(waiting.expect_status(202).body["status"], "retiring");
+    let soon = "update suite_retirements set claimed_until = now() where outcome is null";
+    let ended = "select count(*) from suite_retirements where outcome = 'failed' and attempts > 3";
+    wait_until("the request has failed", async || {
+        let mut database = world.database().await;
+        sqlx::raw_sql(soon).execute(&mut database).await.unwrap();
+        let ended: i64 = sqlx::query_scalar(ended)
+            .fetch_one(&mut database)
+            .await
+            .unwrap();
+        ended == 1
+    })
+    .await;
+    let versions = owner.get(&format!("/v1/suites/{suite_id}/versions")).await;
+    let versions = versions.expect_status(200).body;
+    assert_eq!(versions["versions"][0]["status"], "active", "{versions}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn api_role_opens_nothing_without_the_key() {
     let world = world().await;
     let publisher = Publisher::new(&world, "team").await;

@@ -231,7 +231,7 @@ async fn store_pairs(
 ) -> Result<()> {
     let answers = &basis.answers;
     let Scoring { policy, ladder, .. } = answers.scoring;
-    let mut transaction = context.db.get().begin().await?;
+    let mut entries = Vec::with_capacity(scored.len());
     for (scored, evidence) in scored.iter().zip(evidence) {
         let figures = scored.figures.clone();
         let figures = policy.disclose_own(figures, ladder, &answers.slice_grids)?;
@@ -250,13 +250,18 @@ async fn store_pairs(
             vs_baselines,
             evidence: bytes(evidence.iter().copied()),
         };
-        store::insert_pairs(&mut transaction, claim, &pairs, &slices).await?;
+        entries.push((pairs, slices));
     }
-    if store::renew(&mut *transaction, claim).await? {
-        transaction.commit().await?;
-        return Ok(());
+    let mut transaction = context.db.get().begin().await?;
+    // First the board, then its entries, as those who withdraw and remove entries lock them.
+    if !store::renew(&mut *transaction, claim).await? {
+        return Err(Error::unavailable("another attempt computes the board"));
     }
-    Err(Error::unavailable("another attempt computes the board"))
+    for (pairs, slices) in &entries {
+        store::insert_pairs(&mut transaction, claim, pairs, slices).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
 }
 
 fn bytes(evidence: impl Iterator<Item = f32>) -> Vec<u8> {

@@ -2,15 +2,15 @@
 
 use assay_core::model::audit::{AuditType, Change};
 use assay_core::model::board::{
-    BOARD_PAGE, Board, BoardCursor, BoardMethod, ENTRIES_PAGE, Entries, Entry, entry_name,
-    entry_url,
+    BOARD_PAGE, Board, BoardCursor, BoardMethod, BoardStatus, ENTRIES_PAGE, Entries, Entry,
+    entry_name, entry_url,
 };
 
 use assay_core::model::cursor::bad_cursor;
 use assay_core::model::error::Errors;
 use assay_core::model::ids::{EntryId, is_version};
 use assay_core::model::permissions::{EvalSubmitter, JobReader, Principal, SuiteVisitor};
-use assay_core::model::suite::SuiteId;
+use assay_core::model::suite::{BoardMode, SuiteId};
 use assay_core::model::validation;
 use assay_core::store::board::{BoardHead, Entered, NewEntry};
 use assay_core::{Code, Error, JobId, Resource, Result, store};
@@ -209,7 +209,10 @@ pub async fn get(
         None => Vec::new(),
     };
     let baselines = store::baselines::for_board(&db, &suite_id, &head.suite_version).await?;
-    let removed = match head.n_removed {
+    // Before its close, a board that is computed then shows nothing that depends on others.
+    let is_hidden = head.mode == BoardMode::AtClose && head.status != BoardStatus::Final;
+    let n_removed = if is_hidden { 0 } else { head.n_removed };
+    let removed = match n_removed {
         0 => Vec::new(),
         _ => store::board::removals(&db, &suite_id, &head.suite_version).await?,
     };
@@ -232,7 +235,7 @@ pub async fn get(
         n_items,
         n_clusters,
         is_clustered,
-        n_removed,
+        n_removed: _,
     } = head;
     Ok(Board {
         suite_id,

@@ -80,6 +80,10 @@ pub async fn retire(
         return Err(Error::suite_removed());
     }
     refuse(&found, opens_answers)?;
+    if found.is_waiting {
+        drop(transaction);
+        return read(app, org_id, &named).await;
+    }
     let hash = key
         .filter(|_| opens_answers)
         .map(|key| key_hash(&key, suite_id, version));
@@ -106,6 +110,9 @@ pub async fn retire(
                     Err(Error::internal("a version without a close has not closed"))
                 }
                 (RetirementOutcome::BoardNotFinal, _) => Err(Error::board_not_final()),
+                (RetirementOutcome::Failed, _) => {
+                    Err(Error::internal("a retirement has failed several times"))
+                }
                 (RetirementOutcome::Removed, _) => Err(Error::suite_removed()),
                 (RetirementOutcome::AnswersShared, _) => Err(Error::answers_shared(shared)),
             };

@@ -24,8 +24,8 @@ pub async fn list(
         cursor,
     } = input;
     let page = Listing::Submitters.page(limit, cursor.as_deref())?;
-    let shown = page.id.as_deref().map_or(Ok(0), str::parse);
-    let shown: i64 = shown.map_err(|_| bad_cursor())?;
+    let shown = page.id.as_deref().map_or(Ok(0), str::parse::<u32>);
+    let shown = i64::from(shown.map_err(|_| bad_cursor())?);
     let suite_id: SuiteId = suite_id
         .parse()
         .map_err(|_| Error::not_found(Resource::Suite))?;

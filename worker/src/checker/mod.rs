@@ -142,10 +142,9 @@ pub async fn check_drafts(db: PrimaryPool, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Executes the requests of publishers to retire versions.
+/// Executes a publisher's request to retire a version, if one waits.
 async fn retire_requested(db: &PrimaryPool) -> Result<()> {
-    while retirement::execute_next(&db.get()).await? {}
-    Ok(())
+    retirement::execute_next(&db.get()).await.map(drop)
 }
 
 /// Executes the check or publication that has waited longest. Returns `false` if none waits.

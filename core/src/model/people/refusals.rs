@@ -127,7 +127,7 @@ impl Error {
     /// Returns the 409 for answers that other versions hide, too.
     pub fn answers_shared(versions: Vec<String>) -> Self {
         let message = format!(
-            "Other versions have some of these items with the same answers, and accept submissions: {}. Retire them first.",
+            "Other versions accept submissions and have the same opening key, or some of these items with the same answers: {}. Retire them first.",
             versions.join(", ")
         );
         Self::invalid_state(Resource::Suite, message)

@@ -19,6 +19,8 @@ text_enum! {
         NotClosed = "not_closed",
         /// The version's board is not final yet.
         BoardNotFinal = "board_not_final",
+        /// Its execution has failed several times.
+        Failed = "failed",
         /// The operator has removed the version.
         Removed = "removed",
         /// Other versions hide the same answers.

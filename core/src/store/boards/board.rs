@@ -469,7 +469,14 @@ pub async fn find(
             on c.suite_id = b.suite_id
             and c.suite_version = b.suite_version
             and c.computation = coalesce($4, b.computation)
-        where b.is_public
+        where (
+                b.is_public
+                and not exists (
+                    select from suite_owners o
+                    where o.suite_id = b.suite_id
+                      and o.suspended_at is not null
+                )
+            )
            or exists (select from visible_suites($1) v where v.suite_id = b.suite_id)
         "#,
         org_id.map(OrgId::as_str),

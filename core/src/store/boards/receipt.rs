@@ -150,7 +150,14 @@ pub async fn find(
                   select from shown_receipts s
                   where s.receipt_id = r.id
                     and (
-                        s.is_public
+                        (
+                            s.is_public
+                            and not exists (
+                                select from suite_owners o
+                                where o.suite_id = r.suite_id
+                                  and o.suspended_at is not null
+                            )
+                        )
                         or exists (select from visible_suites($2) v where v.suite_id = r.suite_id)
                     )
               )

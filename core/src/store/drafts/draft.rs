@@ -187,7 +187,7 @@ pub async fn counts(db: impl PgExecutor<'_>, org_id: &OrgId) -> Result<DraftCoun
         r#"
         select
             count(*) filter (where is_open) as "open!",
-            min(expires_at) filter (where is_open) as "first_expires_at: Timestamp",
+            min(expires_at) filter (where status in ('open', 'ready') and expires_at > now()) as "first_expires_at: Timestamp",
             count(*) filter (where status = 'checking') as "checking!",
             count(*) filter (where check_requested_at > now() - interval '1 hour') as "checks!",
             min(check_requested_at) filter (where check_requested_at > now() - interval '1 hour') + interval '1 hour'

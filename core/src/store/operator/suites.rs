@@ -170,6 +170,21 @@ pub async fn mark_removed(
     suite_id: &SuiteId,
     version: Option<&str>,
 ) -> Result<Vec<RemovedVersion>> {
+    sqlx::query!(
+        "
+        select
+        from suite_commitments
+        where suite_id = $1
+          and ($2::text is null or suite_version = $2)
+        order by suite_version
+        -- A retirement that runs stores opened answers until it commits.
+        for no key update
+        ",
+        suite_id.as_str(),
+        version
+    )
+    .execute(&mut *db)
+    .await?;
     let versions = sqlx::query_as!(
         RemovedVersion,
         r#"

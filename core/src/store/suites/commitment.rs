@@ -204,6 +204,21 @@ pub async fn retire(
     opens_answers: bool,
 ) -> Result<std::result::Result<Retired, NotRetired>> {
     let (suite_id, version) = (suite.suite_id.as_str(), suite.version.as_str());
+    sqlx::query!(
+        "
+        select
+        from suite_commitments
+        where suite_id = $1
+          and suite_version = $2
+        -- A removal waits. Receipts that refer to the version do not.
+        for no key update
+        ",
+        suite_id,
+        version
+    )
+    .execute(&mut *db)
+    .await?;
+    // Its own statement: it sees what was committed before the lock.
     let found = sqlx::query!(
         r#"
         select
@@ -233,7 +248,6 @@ pub async fn retire(
         from suite_commitments c
         where c.suite_id = $1
           and c.suite_version = $2
-        for update
         "#,
         suite_id,
         version,
@@ -382,4 +396,35 @@ pub async fn shared_answers(
     .fetch_all(db)
     .await?;
     Ok(shared)
+}
+
+/// Returns the versions of the publisher's suites that have not retired and have this version's opening key, which an
+/// opening publishes.
+pub async fn versions_with_same_key(
+    db: &mut PgConnection,
+    suite: &NamedVersion,
+) -> Result<Vec<NamedVersion>> {
+    let versions = sqlx::query_as!(
+        NamedVersion,
+        r#"
+        select
+            other.suite_id as "suite_id: SuiteId",
+            other.version
+        from suites opening
+        join suite_openings key on key.content_id = opening.content_id
+        join suite_owners owner on owner.suite_id = opening.suite_id
+        join suite_owners sister on sister.org_id = owner.org_id
+        join suites other on other.suite_id = sister.suite_id
+        join suite_openings same on same.content_id = other.content_id and same.salt = key.salt
+        join suite_commitments c on c.suite_id = other.suite_id and c.suite_version = other.version
+        where opening.suite_id = $1
+          and opening.version = $2
+          and other.content_id <> opening.content_id
+          and c.retired_at is null
+        order by other.suite_id, other.version
+        "#,
+        suite.suite_id.as_str(),
+        suite.version
+    );
+    Ok(versions.fetch_all(db).await?)
 }

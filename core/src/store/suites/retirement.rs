@@ -11,6 +11,9 @@ use crate::model::suite::NamedVersion;
 use crate::model::timestamp::Timestamp;
 use crate::store::{PgConnection, PgPool};
 
+/// Attempts at a request before it fails.
+const ATTEMPTS_MAX: i32 = 3;
+
 /// A version's readiness to retire, as far as the API can see it.
 pub struct Retirability {
     /// `true` if the operator has removed the version.
@@ -25,6 +28,8 @@ pub struct Retirability {
     pub is_sealed: bool,
     /// `true` if its board is computed at the close, and is not final.
     pub has_open_board: bool,
+    /// `true` if a request for the version waits.
+    pub is_waiting: bool,
     /// The number of requests for the suite with a wrong or unchecked key in the last hour.
     pub n_wrong_keys: i64,
     /// The time from which one of them no longer counts.
@@ -50,6 +55,12 @@ pub async fn retirability(
             case when s.closes_at > clock_timestamp() then s.closes_at end as "closes_at: Timestamp",
             s.n_sealed > 0 as "is_sealed!",
             coalesce(b.mode = 'at_close' and not b.is_final, false) as "has_open_board!",
+            exists(
+                select from suite_retirements r
+                where r.suite_id = s.suite_id
+                  and r.suite_version = s.version
+                  and r.outcome is null
+            ) as "is_waiting!",
             w.n as "n_wrong_keys!",
             w.first_at + interval '1 hour' as "resets_at: Timestamp",
             clock_timestamp() as "now!: Timestamp"
@@ -137,29 +148,45 @@ struct Waiting {
 }
 
 /// Executes the request that has waited longest, in one transaction. Returns `false` if none waits.
+///
+/// # Errors
+/// If it cannot be executed. It is tried again a minute later, at most [`ATTEMPTS_MAX`] times.
 pub async fn execute_next(pool: &PgPool) -> Result<bool> {
-    let mut transaction = pool.begin().await?;
     let row = sqlx::query!(
         r#"
         /* all tenants: the checker executes the requests of every publisher */
-        select
+        update suite_retirements
+        set
+            attempts = attempts + 1,
+            claimed_until = clock_timestamp() + interval '30 minutes',
+            outcome = case when attempts >= $1 then 'failed' end
+        where id = (
+            select id
+            from suite_retirements
+            where outcome is null
+              and coalesce(claimed_until <= clock_timestamp(), true)
+            order by attempts, requested_at
+            limit 1
+            for no key update skip locked
+        )
+        returning
             id,
             org_id as "org_id: OrgId",
             suite_id as "suite_id: SuiteId",
             suite_version,
-            key_hash
-        from suite_retirements
-        where outcome is null
-        order by requested_at
-        limit 1
-        for no key update skip locked
-        "#
+            key_hash,
+            outcome is not null as "has_failed!"
+        "#,
+        ATTEMPTS_MAX
     )
-    .fetch_optional(&mut *transaction)
+    .fetch_optional(pool)
     .await?;
     let Some(row) = row else {
         return Ok(false);
     };
+    if row.has_failed {
+        return Ok(true);
+    }
     let request = Waiting {
         id: row.id,
         org_id: row.org_id,
@@ -169,7 +196,27 @@ pub async fn execute_next(pool: &PgPool) -> Result<bool> {
         },
         key_hash: row.key_hash,
     };
-    let (outcome, shared) = execute(&mut transaction, &request).await?;
+    let executed = execute_and_commit(pool, &request).await;
+    if executed.is_err() {
+        sqlx::query!(
+            "
+            update suite_retirements
+            set claimed_until = clock_timestamp() + interval '1 minute'
+            where org_id = $1
+              and id = $2
+            ",
+            request.org_id.as_str(),
+            request.id
+        )
+        .execute(pool)
+        .await?;
+    }
+    executed.map(|()| true)
+}
+
+async fn execute_and_commit(pool: &PgPool, request: &Waiting) -> Result<()> {
+    let mut transaction = pool.begin().await?;
+    let (outcome, shared) = execute(&mut transaction, request).await?;
     sqlx::query!(
         "
         update suite_retirements
@@ -189,7 +236,7 @@ pub async fn execute_next(pool: &PgPool) -> Result<bool> {
     transaction.commit().await?;
     let NamedVersion { suite_id, version } = &request.suite;
     tracing::info!(%suite_id, version, outcome = outcome.as_str(), "retirement executed");
-    Ok(true)
+    Ok(())
 }
 
 async fn execute(
@@ -211,10 +258,17 @@ async fn execute(
         return Ok((RetirementOutcome::WrongKey, Vec::new()));
     }
     if opens_answers {
-        let versions = std::slice::from_ref(&suite.version);
-        let shared = commitment::shared_answers(db, &suite.suite_id, versions).await?;
+        let same_key = commitment::versions_with_same_key(db, suite).await?;
+        let mut shared: Vec<String> = same_key
+            .into_iter()
+            .map(|other| format!("{} {}", other.suite_id, other.version))
+            .collect();
+        if shared.is_empty() {
+            let versions = std::slice::from_ref(&suite.version);
+            let same_answers = commitment::shared_answers(db, &suite.suite_id, versions).await?;
+            shared = same_answers.into_iter().map(|one| one.version).collect();
+        }
         if !shared.is_empty() {
-            let shared = shared.into_iter().map(|one| one.version).collect();
             return Ok((RetirementOutcome::AnswersShared, shared));
         }
     }

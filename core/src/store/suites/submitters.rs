@@ -67,6 +67,8 @@ pub async fn list(
                     or exists(
                         select from suite_grants g
                         where g.suite_id = o.suite_id
+                          -- A later grant does not name who has submitted without one.
+                          and (g.is_accepted or g.created_at <= u.first_at)
                           and (
                               g.org_id = u.org_id
                               or g.domain in (
@@ -86,6 +88,8 @@ pub async fn list(
                     where j.org_id = u.org_id
                       and j.suite_id = o.suite_id
                       and j.status = 'succeeded'
+                      and j.type = 'eval'
+                      and ($3::text is null or j.suite_version = $3)
                     order by j.created_at desc
                     limit 1
                 ),
