@@ -150,7 +150,7 @@ struct Waiting {
 /// Executes the request that has waited longest, in one transaction. Returns `false` if none waits.
 ///
 /// # Errors
-/// If it cannot be executed. It is tried again a minute later, at most [`ATTEMPTS_MAX`] times.
+/// If it cannot be executed. It is tried again a minute later, at most three times.
 pub async fn execute_next(pool: &PgPool) -> Result<bool> {
     let row = sqlx::query!(
         r#"
