@@ -11,7 +11,8 @@ use assay_core::model::published_model::ServedVersion;
 use assay_core::model::random;
 use assay_core::model::suite::{NamedVersion, SuiteId};
 use assay_core::store::commitment::{self, NotRetired};
-use assay_core::store::{self, owned_suite, publish};
+use assay_core::store::operator::lock_suite;
+use assay_core::store::{self, publish};
 use assay_eval::suite::{BadSuite, FolderReport, SuiteFolder};
 use assay_publishing::{Prepared, Publication};
 use serde_json::{Value, json};
@@ -169,6 +170,7 @@ pub async fn suite_revoke(url: &str, suite: &str, org: &str) -> Result<Value> {
 pub async fn suite_retire(url: &str, suite: &str, versions: &[String], yes: bool) -> Result<Value> {
     let suite_id = suite_id(suite)?;
     let mut transaction = pool(url)?.begin().await?;
+    let state = lock_suite(&mut transaction, &suite_id).await?;
     let mut retired = Vec::new();
     let mut n_answers = 0;
     for version in versions {
@@ -202,7 +204,7 @@ pub async fn suite_retire(url: &str, suite: &str, versions: &[String], yes: bool
             versions.join(" and ")
         )));
     }
-    if let Some(owner) = owned_suite::owner(&mut transaction, &suite_id).await? {
+    if let Some(owner) = state.and_then(|state| state.org_id) {
         let changes: Vec<Change> = versions
             .iter()
             .map(|version| {

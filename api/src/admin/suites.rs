@@ -14,9 +14,6 @@ use serde_json::{Value, json};
 use crate::admin::commands::{delete_removed, org_id, pool};
 use crate::admin::error::{CommandError, Result, refused};
 
-/// The longest reason, in characters.
-const REASON_MAX: usize = 200;
-
 /// Parses the id of a suite.
 pub(super) fn suite_id(value: &str) -> Result<SuiteId> {
     value
@@ -26,10 +23,6 @@ pub(super) fn suite_id(value: &str) -> Result<SuiteId> {
 
 fn unknown_suite(suite_id: &SuiteId) -> CommandError {
     refused(format!("there is no suite {suite_id}"))
-}
-
-fn reason(value: &str) -> Result<String> {
-    Ok(validation::text_up_to("reason", value, REASON_MAX)?)
 }
 
 /// Returns the error of a command whose options are invalid, one line for each option.
@@ -118,7 +111,7 @@ async fn record(
 /// scored.
 pub async fn suite_suspend(url: &str, suite: &str, why: &str) -> Result<Value> {
     let suite_id = suite_id(suite)?;
-    let reason = reason(why)?;
+    let reason = validation::reason(why)?;
     let mut transaction = pool(url)?.begin().await?;
     let db = &mut *transaction;
     let before = commands::lock_suite(db, &suite_id).await?;
@@ -142,7 +135,7 @@ pub async fn suite_suspend(url: &str, suite: &str, why: &str) -> Result<Value> {
 /// `suite resume`: ends the suspension of a suite.
 pub async fn suite_resume(url: &str, suite: &str, why: &str) -> Result<Value> {
     let suite_id = suite_id(suite)?;
-    let reason = reason(why)?;
+    let reason = validation::reason(why)?;
     let mut transaction = pool(url)?.begin().await?;
     let db = &mut *transaction;
     let before = commands::lock_suite(db, &suite_id).await?;
@@ -169,7 +162,7 @@ pub async fn suite_remove(
     yes: bool,
 ) -> Result<Value> {
     let suite_id = suite_id(suite)?;
-    let reason = reason(why)?;
+    let reason = validation::reason(why)?;
     let pool = pool(url)?;
     let mut transaction = pool.begin().await?;
     let db = &mut *transaction;
@@ -215,7 +208,7 @@ pub async fn suite_review(url: &str, draft: &str, rejection: Option<&str>) -> Re
         ))
     };
     let draft_id: DraftId = draft.parse().map_err(|_| not_in_review())?;
-    let rejection = rejection.map(reason).transpose()?;
+    let rejection = rejection.map(validation::reason).transpose()?;
     let mut transaction = pool(url)?.begin().await?;
     let db = &mut *transaction;
     let ended = commands::end_review(db, &draft_id, rejection.as_deref()).await?;

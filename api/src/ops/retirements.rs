@@ -18,7 +18,7 @@ use assay_eval::FieldError;
 use assay_eval::suite::VERSION_MAX;
 
 use super::drafts::read_key;
-use super::suite_edits::lock;
+use super::suite_edits::{lock, unknown_version};
 use crate::app::App;
 use crate::generated::inputs;
 
@@ -64,8 +64,7 @@ pub async fn retire(
     let NamedVersion { suite_id, version } = &named;
     let found = retirement::retirability(&mut *transaction, org_id, suite_id, version);
     let Some(found) = found.await? else {
-        let message = "is not a version of the suite";
-        return Err(Error::field("version", "not_found", message));
+        return Err(unknown_version());
     };
     let is_done = if opens_answers {
         found.is_opened

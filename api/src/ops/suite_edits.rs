@@ -154,6 +154,11 @@ pub(super) async fn not_owned(
     })
 }
 
+/// Returns the field error for a version that the organization's suite does not have.
+pub(super) fn unknown_version() -> Error {
+    Error::field("version", "not_found", "is not a version of the suite")
+}
+
 /// Adds a note about an error to a version of the organization's suite.
 pub async fn add_erratum(
     app: &App,
@@ -170,11 +175,7 @@ pub async fn add_erratum(
     let mut transaction = app.db.get().begin().await?;
     let (suite_id, mut suite) = lock(&mut transaction, caller.org_id(), suite_id).await?;
     if !owned_suite::has_version(&mut transaction, &suite_id, &version).await? {
-        return Err(Error::field(
-            "version",
-            "not_found",
-            "is not a version of the suite",
-        ));
+        return Err(unknown_version());
     }
     if suite.errata.0.len() >= ERRATA_MAX {
         let message = format!(

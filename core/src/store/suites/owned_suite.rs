@@ -79,15 +79,6 @@ pub async fn lock(
     }))
 }
 
-/// Returns a suite's publisher. `None` if it is the operator's, or does not exist.
-pub async fn owner(db: &mut PgConnection, suite_id: &SuiteId) -> Result<Option<OrgId>> {
-    let owner = sqlx::query_scalar!(
-        r#"select org_id as "org_id!: OrgId" from suite_owners where suite_id = $1 and org_id is not null"#,
-        suite_id.as_str()
-    );
-    Ok(owner.fetch_optional(db).await?)
-}
-
 /// Writes a suite that the transaction has locked.
 pub async fn update(db: &mut PgConnection, suite_id: &SuiteId, suite: &OwnedSuite) -> Result<()> {
     let EditableSuite {
