@@ -1,6 +1,5 @@
 //! The commands for an organization's suites, most of which send one request.
 
-use std::fs;
 use std::io::{self, BufRead as _};
 use std::path::Path;
 
@@ -175,12 +174,7 @@ pub fn run(context: &Context, action: Suite) -> Result<()> {
 
 /// Returns the request that retires a version, with the key in this file if its answers are to be opened.
 fn retired(suite: String, version: String, key_file: Option<&Path>) -> Result<Action> {
-    let key = key_file
-        .map(|file| {
-            let read = fs::read_to_string(file);
-            read.map_err(|error| Failure::io(&file.display().to_string(), &error))
-        })
-        .transpose()?;
+    let key = key_file.map(suite_publish::read_opening_key).transpose()?;
     let public = if key.is_some() {
         " Everybody can read its items and answers afterwards."
     } else {
@@ -195,7 +189,7 @@ fn retired(suite: String, version: String, key_file: Option<&Path>) -> Result<Ac
     Ok(action.body(present([
         ("version", Some(Value::from(version))),
         ("open_answers", key.is_some().then_some(Value::Bool(true))),
-        ("opening_key", key.map(|key| Value::from(key.trim()))),
+        ("opening_key", key.map(|key| Value::from(hex::encode(key)))),
         ("confirm", Some(Value::Bool(true))),
     ])))
 }

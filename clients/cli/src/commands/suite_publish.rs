@@ -139,22 +139,25 @@ fn can_ask(context: &Context) -> bool {
 /// Returns the opening key in the folder, if there is one.
 pub fn stored_opening_key(folder: &Path) -> Result<Option<[u8; 32]>> {
     let path = folder.join(KEY_FILE);
-    let name = path.display().to_string();
-    match fs::read_to_string(&path) {
-        Ok(written) => {
-            let mut key = [0; 32];
-            hex::decode_to_slice(written.trim(), &mut key).map_err(|_| {
-                Failure::new(
-                    Exit::InvalidInput,
-                    format!("{name}: must have 64 hex digits"),
-                )
-                .with_advice("Restore the file, or remove it if no version was published with it.")
-            })?;
-            Ok(Some(key))
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::io(&name, &error)),
+    match path.try_exists() {
+        Ok(false) => Ok(None),
+        Ok(true) | Err(_) => read_opening_key(&path).map(Some),
     }
+}
+
+/// Reads a file with an opening key.
+pub fn read_opening_key(path: &Path) -> Result<[u8; 32]> {
+    let name = path.display().to_string();
+    let written = fs::read_to_string(path).map_err(|error| Failure::io(&name, &error))?;
+    let mut key = [0; 32];
+    hex::decode_to_slice(written.trim(), &mut key).map_err(|_| {
+        Failure::new(
+            Exit::InvalidInput,
+            format!("{name}: must have 64 hex digits"),
+        )
+        .with_advice("Restore the file, or remove it if no version was published with it.")
+    })?;
+    Ok(key)
 }
 
 /// Returns the opening key in the folder. Writes a new one before anything is sent, so that a published version never has a lost key.
