@@ -57,7 +57,7 @@ create table suites (
     quantiles double precision[] not null default '{}' constraint suites_quantiles_in_range check (cardinality(quantiles) <= 99),
     skill jsonb, -- The baseline of the skill: {baseline, within?}. Null: results have no skill.
     slice_min integer not null default 50 constraint suites_slice_min_in_range check (slice_min between 50 and 100000),
-    -- The time of a takedown. It is set before the first item or answer is deleted: whoever reads them and then finds null has read all.
+    -- The time of a takedown. It is set before the first item or answer is deleted: a reader that then finds null has read all.
     removed_at timestamptz,
     primary key (suite_id, version),
     constraint suites_ladder_has_grid check (

@@ -67,7 +67,7 @@ fn programs() -> Result<PathBuf, MissingTool> {
     this_python_with_exactly(&python, "exports-python", &requirements)
 }
 
-/// Validates a folder's files. Returns the number of files of each kind.
+/// Validates a folder's files. Returns each kind's file count.
 async fn validate(python: PathBuf, folder: &Path) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/exports/validate.py");
     let mut command = tokio::process::Command::new(python);

@@ -151,7 +151,7 @@ pub enum Resource {
     OwnSuite,
     /// A grant of that suite.
     Grant,
-    /// An entry of a job of the organization on the board of that suite.
+    /// An entry on that suite's board, for a job of the organization.
     OwnEntry,
     /// Such an entry after it was removed.
     RemovedEntry,

@@ -89,19 +89,11 @@ fn record(row: &BoardRow) -> [String; 18] {
 
 /// Returns a text that no spreadsheet takes for a formula, in one line.
 fn guarded(text: &str) -> String {
-    let guard = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
-        "'"
-    } else {
-        ""
-    };
+    let shown = line(text);
+    let is_formula = |text: &str| text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     // A character that `line` removes must not hide the first one.
-    let text = line(text);
-    let guard = if text.starts_with(['=', '+', '-', '@']) {
-        "'"
-    } else {
-        guard
-    };
-    format!("{guard}{text}")
+    let is_guarded = is_formula(text) || is_formula(&shown);
+    format!("{}{shown}", if is_guarded { "'" } else { "" })
 }
 
 #[cfg(test)]

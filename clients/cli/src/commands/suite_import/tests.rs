@@ -59,7 +59,7 @@ pub fn choice(metric: &str, answer: &str) -> Choice {
     }
 }
 
-/// Returns the number of items of a suite that can be published.
+/// Returns a publishable suite's item count.
 pub fn n_items(imported: &Imported) -> usize {
     let definition = &imported.definition;
     let files: BTreeMap<String, Vec<u8>> = [
